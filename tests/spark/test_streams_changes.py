@@ -11,7 +11,7 @@ import pytest
 
 from headwater.blocking import Consumer
 from headwater.cli.main import main
-from headwater.model import TopicPartition
+from tests.support.programs import running
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,19 +52,6 @@ for wanted, command in json.loads(sys.argv[1]):
 """
 
 
-def until(app: subprocess.Popen[str], topics: Topics, topic: str, count: int) -> list[str]:
-    """Returns the committed values of a topic, which must become that many while the app runs."""
-    with Consumer(topics.bootstrap, isolation_level="read_committed") as consumer:
-        place = TopicPartition(topic, 0)
-        consumer.assign([place])
-        consumer.seek_to_beginning(place)
-        found: list[str] = []
-        while len(found) < count:
-            assert app.poll() is None, found
-            found += [(each.value or b"").decode() for each in consumer.poll(timeout_ms=1000)]
-    return sorted(found)
-
-
 def test_each_record_counts_once_whatever_changes_meanwhile(topics: Topics, tmp_path: Path) -> None:
     for name in ("lines", "loud", "counted", "more", "copied"):
         topics.create(f"talk-{name}", 1)
@@ -80,17 +67,20 @@ def test_each_record_counts_once_whatever_changes_meanwhile(topics: Topics, tmp_
     topics.write("talk-lines", ["a", "b", "a"])
     topics.write("talk-more", ["x"])
     command = [sys.executable, "-m", "headwater.cli.main", *run("first")]
-    app = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    try:
-        assert until(app, topics, "talk-loud", 3) == ["A", "A", "B"]
+    with (
+        Consumer(topics.bootstrap, isolation_level="read_committed") as consumer,
+        running(command, tmp_path) as app,
+    ):
+
+        def shouted(count: int) -> list[bytes]:
+            return sorted(app.values(consumer, "talk-loud", lambda found: len(found) >= count))
+
+        assert shouted(3) == [b"A", b"A", b"B"]
         topics.grow("talk-lines", 2)  # while it runs
         topics.write("talk-lines", ["a", "c"], partition=1)
-        assert until(app, topics, "talk-loud", 5) == ["A", "A", "A", "B", "C"]
+        assert shouted(5) == [b"A", b"A", b"A", b"B", b"C"]
         assert main(["streams", "stop", "talk", *bootstrap]) == 0
-        out, error = app.communicate(timeout=120)
-    finally:
-        app.kill()
-    assert app.returncode == 0, out + error
+        app.end()
     topics.grow("talk-lines", 3)  # while it is stopped
     topics.write("talk-lines", ["de", "a"], partition=2)
     topics.write("talk-lines", ["b"], partition=0)
