@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from headwater.streams import App, f, session, sliding, tumbling
-from headwater.streams.restoring import source_of, why_not
+from headwater.streams.restoring import has_counts, source_of, why_not
 
 
 @dataclass
@@ -80,3 +80,16 @@ def test_what_another_operator_of_the_query_keeps_is_not_in_the_table() -> None:
     (query,) = app.plan().queries
     assert why_not(query) == "group-by-1 keeps what is not in the table t"
     assert source_of(query).name == "shop-t-changelog"
+
+
+def test_a_rebuild_says_that_counts_take_time() -> None:
+    app = App("shop")
+    by = app.stream("orders", Order, time="at").group_by("country")
+    by.agg(n=f.count("total"), s=f.sum("total"), name="counts")
+    by.max("total", name="largest")
+    by.reduce(longest, name="longest")
+    assert {each.name: has_counts(each) for each in app.plan().queries} == {
+        "counts": True,
+        "largest": False,
+        "longest": False,
+    }

@@ -32,7 +32,7 @@ examples:
   headwater streams reset shop                             show what starting over would delete
   headwater streams reset shop --query revenue --yes       start one query over
   headwater streams scale shop --partitions 8              spread its state over more tasks
-  headwater streams rebuild shop.py --query totals         make its state anew, from its table
+  headwater streams rebuild shop.py --query totals         rebuild its state from its table
   headwater streams state shop --query totals              what its operators keep, as committed
   headwater streams serve shop                             its tables by HTTP
   headwater streams replay-dead-letters shop               send them to their topics again
@@ -57,7 +57,7 @@ def define(parser: ArgumentParser) -> None:
         ("stop", "stop an app after its current batch", _define_stop),
         ("reset", "delete the state and the position of an app", _define_reset),
         ("scale", "change the number of tasks that the state is spread over", _define_scale),
-        ("rebuild", "make state anew, without writing results again", _define_rebuild),
+        ("rebuild", "rebuild state, without writing results again", _define_rebuild),
         ("state", "read the committed state of an app", _define_state),
         ("serve", "serve the named tables of an app by HTTP", _define_serve),
         (
@@ -193,7 +193,7 @@ def _define_rebuild(action: ArgumentParser) -> None:
         dest="origin",
         choices=("changelog", "inputs"),
         help="take the state from the topic of the query's table, or read its topics again "
-        "(default: changelog, for an aggregation with a name whose results have all that it keeps)",
+        "(default: changelog if the table holds the complete state, otherwise inputs)",
     )
     add_checkpoints_option(action)
     action.add_argument(

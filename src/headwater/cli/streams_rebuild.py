@@ -1,7 +1,7 @@
-"""`headwater streams rebuild`: makes the state of a query anew, without writing its results again.
+"""`headwater streams rebuild`: rebuilds the state of a query, without writing its results again.
 
-The state of an aggregation with a name is taken from the topic of its table, which is quick and
-needs nothing else. Any other query reads its topics once more from their beginning, up to where it
+The state of an aggregation with a name is taken from the topic of its table, and needs nothing
+else. Any other query reads its topics once more from their beginning, up to where it
 was, into a new checkpoint; of its results only the tables with names are written, whose topics are
 brought up to date. Either way, the next run continues where the last one stopped. Where that is
 stays in a file until the state is there, so that a rebuild that is cut off is repeated, and not run
@@ -282,7 +282,7 @@ def _status(options: Namespace, plan: Plan, folder: Path) -> Status:
 
 
 def _report(options: Namespace, work: _Work, *, done: bool, keys: int = 0) -> None:
-    from headwater.streams.restoring import topic_of
+    from headwater.streams.restoring import has_counts, topic_of
 
     name = work.query.name
     is_restored = work.origin == CHANGELOG
@@ -302,6 +302,8 @@ def _report(options: Namespace, work: _Work, *, done: bool, keys: int = 0) -> No
         return
     if is_restored:
         print(f"{name} would take its state from {topic_of(work.query)}, and write nothing")
+        if has_counts(work.query):
+            print("(a count of n is restored from n rows: large counts take time)")
     else:
         for topic, offsets in work.stop.items():
             places = ", ".join(f"{each}@{offset}" for each, offset in offsets.items()) or "nothing"

@@ -58,6 +58,17 @@ def why_not(query: QueryPlan) -> str | None:
     return None
 
 
+def has_counts(query: QueryPlan) -> bool:
+    """Returns whether the state has counts: one of n is made of n rows."""
+    operation = None if query.head is None else query.head.operation
+    if not isinstance(operation, Aggregate):
+        return False
+    return any(
+        isinstance(column, Expression) and column.function == "count"
+        for _, column in operation.aggregates
+    )
+
+
 def topic_of(query: QueryPlan) -> str:
     """Returns the topic with the table that a query keeps."""
     assert query.head is not None
