@@ -196,6 +196,8 @@ class _Granted:
         self.writable: set[str] = set()
 
 
+# This one and the next run for each request, so that they are written twice instead of taking the
+# operation as an argument.
 def unreadable_topics(
     node: Guarded, context: Context, names: Collection[str | None]
 ) -> frozenset[str]:
