@@ -160,7 +160,7 @@ class OwnedTransactions:
 
         async def end() -> None:
             if self._producer is not None:
-                with suppress(ClientError):  # whoever wrote with it has had the error already
+                with suppress(ClientError):  # its last write has raised the error already
                     await self._producer.close(0)
             try:
                 await self._owner.abort()
