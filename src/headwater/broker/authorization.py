@@ -5,7 +5,7 @@ or partition, a handler looks at `node.authorizer` first. A node's requests to i
 allowed. A denial is logged as one line; permissions are logged at level debug of
 `headwater.authorizer`. Checks that only filter a list or fill in a bit field of operations are
 `quiet`: nobody has attempted anything. A check is `tentative` if another right is asked about where
-it denies: what it denies is no verdict yet, what it allows is.
+it denies: its denials are not final and not logged, its permissions are.
 """
 
 from __future__ import annotations
